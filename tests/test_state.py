@@ -367,23 +367,13 @@ ALL_SAME, ALL_DIFFER = [4], [1] * 4
 
 
 # The op, its arguments, and how often each output came in four executions, or why they prove nothing.
+@dataclass(slots=True, eq=False)
 class Slotted:
     """Has no dictionary."""
 
-    __slots__ = ("holder",)
-
-    def __init__(self) -> None:
-        self.holder = SHARED_STATE
-
-    def __len__(self) -> int:
-        return 1
+    holder: Any = field(default_factory=lambda: SHARED_STATE)
 
 
-INSIDE: dict[str, Callable[[], Any]] = {
-    "slots": Slotted,
-    "a queue": lambda: deque([SHARED_STATE]),
-    "a set": lambda: {Slotted()},
-}
 SHARED_TOLD = (
     "it differed, and its inputs are not made anew each time: the SimpleNamespace is the same object"
 )
@@ -417,7 +407,9 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
         lambda x, it: _counted(x, it.holder), _beside(lambda: SimpleNamespace(holder=SHARED_STATE)),
         SHARED_TOLD,
     ),
-    **{f"shared inside {name}": (lambda x, it: _counted(x, SHARED_STATE) + len(it), _beside(make), SHARED_TOLD) for name, make in INSIDE.items()},
+    **{f"shared inside {name}": (lambda x, _: _counted(x, SHARED_STATE), _beside(make), SHARED_TOLD) for name, make in (
+        ("slots", Slotted), ("a queue", lambda: deque([SHARED_STATE])), ("a set", lambda: {Slotted()}),
+    )},
     "gradient of a shared weight": (
         lambda x, it: _step(x, it.of), _beside(lambda: SimpleNamespace(of=SHARED_WEIGHT)),
         "it differed, and its inputs are not made anew each time: the Tensor is the same object",

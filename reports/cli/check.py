@@ -110,7 +110,9 @@ def _with_gradients(one: Matrix) -> Matrix:
     """Return the matrix without rows of gradients that there are none of: a function may return what does not require grad."""
 
     def kept(rows: Sequence[MatrixRow]) -> tuple[MatrixRow, ...]:
-        return tuple(it for it in rows if it.row.direction == "forward" or _NO_GRADIENT not in it.reason)
+        return tuple(
+            it for it in rows if it.row.direction == "forward" or _NO_GRADIENT not in (it.reason or "")
+        )
 
     return replace(one, rows=kept(one.rows), scanned=kept(one.scanned))
 
