@@ -229,7 +229,9 @@ class _Places:
         if all(placed[name] is one for name, one in items.items()):
             return value
         if isinstance(value, tuple):
-            return getattr(type(value), "_make", type(value))(list(placed.values()))
+            # Of named tuples, Python's and torch's; other classes take their items in some way of their own.
+            own = type(value) if hasattr(value, "n_sequence_fields") else tuple
+            return getattr(type(value), "_make", own)(list(placed.values()))
         other = copy.copy(value)
         for name, one in placed.items():
             if record:

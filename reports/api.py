@@ -23,7 +23,7 @@ from symtable import SymbolTable, symtable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from detmatrix.reports.cli.check import view_of_function
+from detmatrix.reports.cli.check import view_of_function, with_gradients
 from detmatrix.reports.cli.report import RENDERERS as OF_RUNS
 from detmatrix.reports.commands import deliver
 from detmatrix.reports.compare.page import RENDERERS as OF_CHANGES
@@ -133,6 +133,7 @@ class Checked(Runs):
     """What a function of the user's showed: tables as of any run; ``finding`` and ``action``; as text what ``check`` says."""
 
     def __init__(self, matrices: Sequence[Matrix], output: str | Path | None) -> None:
+        matrices = [with_gradients(one) for one in matrices]
         super().__init__(matrices)
         self._said = Explained(view_of_function(matrices[0], output, scripted=None))
         self.finding, self.action = self._said.finding, self._said.action

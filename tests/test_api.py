@@ -14,7 +14,7 @@ import pytest
 
 import detmatrix as dm
 from detmatrix.opspecs.user import load_specs
-from detmatrix.reports.cli.check import _with_gradients, view_of_function
+from detmatrix.reports.cli.check import view_of_function, with_gradients
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
 from detmatrix.reports.matrix.model import load, matrix_of
 from detmatrix.scanner.observations.records import MODES
@@ -243,7 +243,7 @@ def test_functions_are_given_what_their_users_give_them(tmp_path: Path) -> None:
     }
     assert found == known
     # ``check`` counts no gradient as open that there is none of.
-    settled = {(one.row.spec, one.row.direction): one.finding for one in _with_gradients(matrix).rows}
+    settled = {(one.row.spec, one.row.direction): one.finding for one in with_gradients(matrix).rows}
     assert settled == {row: finding for row, finding in known.items() if finding != "inconclusive"}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def check(
             python=python,
         )
         run = scan(plan, progress_for("check"))
-        matrices = [_with_gradients(one) for one in load([run.path])]
+        matrices = [with_gradients(one) for one in load([run.path])]
     view = view_of_function(matrices[0], output, scripted=named if not inputs else None)
     if form == "junit":
         write_to_stdout(checks.render_junit(matrices, fail_on or checks.FAILS))
@@ -106,15 +105,13 @@ def check(
     return EXIT_DONE if settled else EXIT_CHECK_FAILED
 
 
-def _with_gradients(one: Matrix) -> Matrix:
+def with_gradients(one: Matrix) -> Matrix:
     """Return the matrix without rows of gradients that there are none of: a function may return what does not require grad."""
 
-    def kept(rows: Sequence[MatrixRow]) -> tuple[MatrixRow, ...]:
-        return tuple(
-            it for it in rows if it.row.direction == "forward" or _NO_GRADIENT not in (it.reason or "")
-        )
+    def has_some(row: MatrixRow) -> bool:
+        return not row.observations or any(_NO_GRADIENT not in str(it.message) for it in row.observations)
 
-    return replace(one, rows=kept(one.rows), scanned=kept(one.scanned))
+    return replace(one, rows=tuple(filter(has_some, one.rows)), scanned=tuple(filter(has_some, one.scanned)))
 
 
 def view_of_function(one: Matrix, output: str | Path | None, scripted: str | None) -> View:
@@ -122,7 +119,7 @@ def view_of_function(one: Matrix, output: str | Path | None, scripted: str | Non
 
     *output* is where its run file is kept, *scripted* how a script names the function if its inputs can be written into one.
     """
-    name, one = one.run.header.planned[0].spec, _with_gradients(one)
+    name = one.run.header.planned[0].spec
     kept_as = replace(one, run=replace(one.run, path=str(output or "not kept")))
     view = explained(KnownOp(name, (name,), (), ()), {}, [kept_as])
     # Without a run file there is nothing to make a script of.

@@ -220,12 +220,12 @@ class LocateMode(TorchDispatchMode):
             return IGNORED
         if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return _CAPTURED
-        if changed:
-            if not replay.plain(changed):
-                return _COMPOUND
-            if self.recorder is None and replay.too_large(changed, self.settings.max_bytes // 2):
-                return LARGE
-        return None
+        if changed and not replay.plain(changed):
+            return _COMPOUND
+        # Of what is copied ahead of a call.
+        copied = call.given if op.unsure else changed
+        large = self.recorder is None and replay.too_large(copied, self.settings.max_bytes // 2)
+        return LARGE if large else None
 
     def ignores(self, *names: str) -> bool:
         """Tell whether an op of these names is ignored on request."""

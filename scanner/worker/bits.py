@@ -82,13 +82,14 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _named(key: Any, place: int) -> str:
-    """Return a key in words that are the same in every process: of what may show an address or the order of a set its place."""
+    """Return a key in words that are the same in every process: members of a set in order, of what shows its address its place."""
     if isinstance(key, (int, str)):  # nearly all; this runs in each execution
         return repr(key)
-    if isinstance(key, tuple):
-        return f"({', '.join(_named(one, place) for one in key)})"
-    plain = isinstance(key, (float, complex, bytes, type(None), torch.dtype, torch.device))
-    return repr(key) if plain else f"{type(key).__name__} {place}"
+    if isinstance(key, (tuple, frozenset)):
+        names = [_named(one, place) for one in key]
+        return f"({', '.join(names)})" if isinstance(key, tuple) else f"{{{', '.join(sorted(names))}}}"
+    text = repr(key)
+    return f"{type(key).__name__} {place}" if _ADDRESS.search(text) else text
 
 
 def _number(value: complex) -> torch.Tensor:

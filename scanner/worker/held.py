@@ -21,6 +21,7 @@ from types import (
     CodeType,
     EllipsisType,
     FunctionType,
+    MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -119,9 +120,13 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def _attributes(value: Any) -> Iterable[Any]:
-    slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
-    found = [getattr(value, name, None) for name in slots if name not in ("__dict__", "__weakref__")]
-    with suppress(Exception):  # an object may refuse, in any way it likes
+    found: list[Any] = []
+    for kind in type(value).__mro__:
+        for one in vars(kind).values():
+            if isinstance(one, MemberDescriptorType):  # of `__slots__`, whatever they are called
+                with suppress(Exception):  # it is empty, or an object refuses, in any way it likes
+                    found.append(one.__get__(value))
+    with suppress(Exception):
         found += vars(value).values()
     return found
 
