@@ -30,7 +30,7 @@ from detmatrix.scanner.verdicts.cells import COMPARED
 from detmatrix.scanner.verdicts.findings import MatrixRow
 
 # What a worker says of such a row (`Execution.upstream`).
-_NO_GRADIENT = "nothing to differentiate"
+_NO_GRADIENT = "the output does not depend on any leaf, so there is nothing to differentiate"
 _SERIAL = "serial: one thread did all the work, so nothing could race; larger inputs may use several threads"
 
 # What a function showed, for people and programs; and what CI systems read.

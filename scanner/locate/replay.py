@@ -61,7 +61,7 @@ class RepeatedCall:
         mine = self.returned
         if self.op.unsure:
             # It may return the same memory each time.
-            mine = [*map(_copied, mine), *_numbers(result)]
+            mine = [*(_copied(one) if sort_of(one) < COMPOUND else one for one in mine), *_numbers(result)]
         # What is returned, then the arguments that it changes.
         self.kept = KeptTensors(on_host(mine + self._after))
         return result
