@@ -3,7 +3,7 @@
 python -m tests.benchmarks.dependence [RUN...]
 
 Only what races tells: rows that differed in some process with the flag off or under warn_only, without those that read
-memory that nothing wrote; and the sentinels. Each row has a mean rate, from which the rates of its processes are spread as a
+memory that nothing wrote; and the sentinels. Of a simulated GPU nothing is asked: its orders are drawn. Each row has a mean rate, from which the rates of its processes are spread as a
 beta distribution; the correlation common to all rows is the one of the largest likelihood, over a spread of mean rates that all
 rows share. (With a mean rate for each row, that of its own largest likelihood, a row of one or two processes would always fit
 a correlation near 0.) A perturbation ends after ten differences, but k differences of n then have the likelihood they always
@@ -47,13 +47,12 @@ Clusters = list[list[Count]]
 
 def main(arguments: Sequence[str]) -> int:
     """Print the estimates; return 1 if the correlation that the bound takes is below an interval, or above all of them."""
-    runs = [read_run(path) for path in arguments or RUNS]
-    kinds = {
-        "rows, by process": by_process(runs),
-        "sentinels, by check": [
-            [(it.differing, it.executions - 1) for it in run.sentinels if it.executions > 1] for run in runs
-        ],
-    }
+    runs = [run for run in map(read_run, arguments or RUNS) if not run.header.settings.simulate]
+    devices = grouped((run.header.settings.device.partition(":")[0], run) for run in runs)
+    kinds = {f"rows on {device}, by process": by_process(of_it) for device, of_it in devices.items()}
+    kinds["sentinels, by check"] = [
+        [(it.differing, it.executions - 1) for it in run.sentinels if it.executions > 1] for run in runs
+    ]
     print(f"{len(runs)} runs; the bound takes a correlation of {CORRELATION:g}")
     estimates = {title: correlation(clusters) for title, clusters in kinds.items()}
     for title, (best, low, high) in estimates.items():
