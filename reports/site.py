@@ -26,6 +26,7 @@ from detmatrix.reports.matrix.run_words import machine_words
 from detmatrix.reports.render import grouped, page_pieces, write_whole
 from detmatrix.reports.report import page as matrix_page
 from detmatrix.reports.report.view import report_view, squares
+from detmatrix.scanner.accelerators import kind_of
 from detmatrix.scanner.claims.matching import names_of
 from detmatrix.scanner.errors import EXIT_DONE, UsageError, one_line
 from detmatrix.scanner.observations import torch_versions
@@ -55,10 +56,15 @@ def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
     )
     listed = [name for name in matrices if not name.endswith("-all")] or [*matrices]
     newest = matrices[listed[-1]]
-    # One chain of releases for each kind of device: of simulated GPUs the one that most runs are of.
+    # One chain of releases for each kind of device: of simulated GPUs the one that most runs are of, of a release the largest run.
     gpus = Counter(_gpu(one) for name in listed for one in matrices[name] if one.simulated)
     usual = max(gpus, key=gpus.__getitem__, default=None)
-    together = [one for name in listed for one in matrices[name] if _gpu(one) in {None, usual}]
+    together = {
+        (name, kind_of(one.run.header.settings.device)): one
+        for name in listed
+        for one in sorted(matrices[name], key=lambda it: len(it.run.observations))
+        if _gpu(one) in {None, usual}
+    }
     pages = [(name.replace("-all", ", all ops"), f"releases/{name}.html") for name in reversed(matrices)]
     links = [(f"The documented lists of {listed[-1]}", "lists.html")]
     links += [("What changed between releases", "changes.html")] if len(listed) > 1 else []
@@ -75,7 +81,7 @@ def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
         yield f"releases/{name}.html", _linked(matrix_page.render(some), "../", ops)
     yield "lists.html", _linked(DOCS["html"](join(newest)), "", ops)
     if len(listed) > 1:
-        yield "changes.html", _linked(comparison.render(compare(together)), "", ops)
+        yield "changes.html", _linked(comparison.render(compare([*together.values()])), "", ops)
     for name, text in texts.items():
         yield (f"reports/{name}.html", page_pieces("text", title=title(text), text=text, up="../"))
     yield from _ops(newest, [one.run for name in listed for one in matrices[name]])

@@ -112,7 +112,8 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
     rows = [*every_finding(), (hostile, [*ran(hostile, "off", *drifting(6)), *ran(hostile, "on", *stable())])]
     write_run(tmp_path / "old.jsonl", environment=replace(ENVIRONMENT, torch="2.1.0+cpu"))
     write_run(tmp_path / "new.jsonl", rows)
-    done = detmatrix("site", "old.jsonl", "new.jsonl", "-o", "out")
+    write_run(tmp_path / "less.jsonl", rows[:1], started="2026-01-03T03:04:05Z")
+    done = detmatrix("site", "old.jsonl", "new.jsonl", "less.jsonl", "-o", "out")
     out = tmp_path / "out"
 
     assert done.returncode == 0, done.stderr
@@ -125,6 +126,8 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
         assert any(link.parent.name == "ops" for link in _links(out / page)), page
     assert (out / "runs" / "new.jsonl").read_bytes() == (tmp_path / "new.jsonl").read_bytes()
     assert HOSTILE_NAME not in (out / FRONT).read_text(encoding="utf-8")
+    # Two runs of one release and device are no step.
+    assert "less.jsonl" not in (out / "changes.html").read_text(encoding="utf-8")
     assert "fixed_by_mode" in next((out / "ops").glob("mine*")).read_text(encoding="utf-8")
     (out / FRONT).unlink()
     assert detmatrix("site", "new.jsonl", "-o", "out").returncode == 0
