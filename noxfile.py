@@ -499,7 +499,7 @@ def claims(session: nox.Session) -> None:
             f"torch=={version}",
         )
         for wheel in Path(folder).glob("torch-*.whl"):
-            session.run("python", "-m", "detmatrix.scanner.claims.tables", "--check", str(wheel))
+            session.run("python", "-m", "detmatrix.scanner.claims", "--check", str(wheel))
             wheel.unlink()
 
 

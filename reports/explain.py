@@ -179,6 +179,8 @@ def _advices(
         kinds["CUDA"] = None
     # Runs on CUDA are recorded of the catalog alone.
     known = own and any(row.row.source == "documented" for row in latest)
+    # Bits that repeat may be wrong: what a GPU gave was not compared with the CPU, what the simulated one gives is.
+    wrong = {row.row.id for row in latest if "wrong_with_flag" in row.beside}
     for label in kinds:
         of = f" (torch {releases[label]})" if label in releases and len({*releases.values()}) > 1 else ""
         where = "" if [*kinds] == ["CPU"] else f"On {label}{of}"
@@ -190,6 +192,9 @@ def _advices(
             f"{where}: {told} Scan on a GPU{recorded_ones}." if label != "CPU" else f"{where}: {UNSCANNED}."
         )
         yield from _advices_on(where, op, devices[label], libraries) if label in devices else [unscanned]
+        cured = (row for row in devices.get(label, ()) if row.finding in CURED and label == "CUDA")
+        if cases := _named(row for row in cured if row.row.id in wrong):
+            yield f"{where}, not for inputs as in {cases}: simulated, the result with the flag on is wrong."
     yield from further_advice(by_op.further, cells)
 
 

@@ -319,7 +319,7 @@ class OverloadIndex:
 
 
 def recorded_run(torch: str) -> list[str]:
-    """Return the recorded run of a release, if this is a checkout that has one; a GPU's rows are in none."""
+    """Return the recorded run of a release on a CPU, if there is one."""
     release = torch.partition("+")[0]
     # That of all databases of PyTorch reaches most overloads.
     return recorded(release, "cpu-all") or recorded(release, "cpu")

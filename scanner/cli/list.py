@@ -22,7 +22,7 @@ from detmatrix.scanner.plurals import several
               help="A table to read, or JSON with every row id.")  # fmt: skip
 @click.option("--modes", is_flag=True, help="List the modes of scan instead, and which rows are run in each.")
 @click.option("--source", "sources", type=source_names, metavar="LIST",
-              help="Comma-separated sources to list: documented, opinfo, modules, or all. The databases need a torch.")  # fmt: skip
+              help="Comma-separated sources to list: documented, opinfo, modules, all of these (all), gradgrad, or instead. The databases need a torch.")  # fmt: skip
 @click.option("--python", metavar="PATH",
               help="The interpreter whose torch's databases are listed. Default: this one.")  # fmt: skip
 def command(
@@ -34,7 +34,8 @@ def command(
 
     Specs that installed packages bring are among them.
 
-    A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order.
+    A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order. A scan runs
+    cases called batch… only where a PATTERN or --invariance batch asks for them.
     """
     if modes:
         if patterns or sources or python:

@@ -346,7 +346,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--source",
             metavar="LIST",
             help="Comma-separated sources of specs: documented (written by hand), opinfo and modules (PyTorch's databases "
-            "of operators and modules, in the scanned torch), or all of these; instead: other spellings of ops.",
+            "of operators and modules, in the scanned torch), or all of these; gradgrad: second gradients of operators; instead: other spellings of ops.",
             selects=True,
             reruns=True,
         ),
