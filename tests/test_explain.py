@@ -56,6 +56,15 @@ def test_a_name_means_an_op_and_not_its_second_gradient(detmatrix: Command) -> N
         assert json.loads(detmatrix("explain", name, "--format", "json").stdout)["op"] == op
 
 
+def test_advice_on_functions_is_not_given_on_ops(detmatrix: Command, tmp_path: Path) -> None:
+    """Nobody can look into an op of PyTorch that differs beside a function of the user's which wraps it."""
+    own = row("mine.take", documented=("torch.take",), source="own")
+    path = write_run(tmp_path / "run.jsonl", [shows("silent", one) for one in (own, row("torch.take"))])
+
+    action = json.loads(detmatrix("explain", "take", path, "--format", "json").stdout)["action"]
+    assert "use another op, or accept the difference" in action
+
+
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.
 
 PLACE = re.compile(r"https://github.com/pytorch/pytorch/blob/[0-9a-f]{40}/.+")
