@@ -445,10 +445,8 @@ def test_seven_is_not_nine() -> None:
     assert held.compare(None, (wrong,))["elements"] == 1
 
 
-POOL, PLANES = (
-    torch.nn.MaxPool2d(2, return_indices=True),
-    torch.tensor([1.0, 2.0]).view(1, 2, 1, 1).repeat(1, 1, 2, 2),
-)
+POOL = torch.nn.MaxPool2d(2, return_indices=True)
+PLANES = torch.tensor([1.0, 2.0]).view(1, 2, 1, 1).repeat(1, 1, 2, 2)
 POOL_3D, HALVES = torch.nn.AvgPool3d(2), torch.arange(8).half().view(1, 1, 2, 2, 2)
 
 
