@@ -37,18 +37,7 @@ from tests.conftest import refused, table
 from tests.documented import CUBLAS, DETERMINISTIC, read
 from tests.evidence_runs import ONE
 from tests.observed import observed, spec_of
-from tests.runs import (
-    PROCESSES,
-    RUNS,
-    SETTINGS,
-    Planned,
-    ended,
-    ran,
-    row,
-    seen,
-    stable,
-    write_run,
-)
+from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, ended, ran, row, seen, stable, write_run
 from tests.stand_in import StandIn
 from tests.stand_in_worker import TORCH
 

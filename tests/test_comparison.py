@@ -361,11 +361,7 @@ def test_measures_of_bytes_that_no_python_number_stands_for(
 def test_the_largest_of_each_measure_is_kept() -> None:
     """Each measure is that of the part in which it was largest; None is smaller than any."""
     first = torch.tensor([1.0, 2.0, 0.0, 4.0])
-    others = [
-        torch.full((4,), _INF),
-        *map(torch.tensor, ([1.0, 2.0, 9.0, 4.0], [2.0, 2.0, 0.0, 4.0])),
-        first.clone(),
-    ]
+    others = [*map(torch.tensor, ([_INF] * 4, [1.0, 2.0, 9.0, 4.0], [2.0, 2.0, 0.0, 4.0])), first.clone()]
     result = _measured(first, *others)
 
     alone = [_measured(first, other) for other in others]
@@ -449,10 +445,8 @@ def test_seven_is_not_nine() -> None:
     assert held.compare(None, (wrong,))["elements"] == 1
 
 
-POOL, PLANES = (
-    torch.nn.MaxPool2d(2, return_indices=True),
-    torch.tensor([1.0, 2.0]).view(1, 2, 1, 1).repeat(1, 1, 2, 2),
-)
+POOL = torch.nn.MaxPool2d(2, return_indices=True)
+PLANES = torch.tensor([1.0, 2.0]).view(1, 2, 1, 1).repeat(1, 1, 2, 2)
 POOL_3D, HALVES = torch.nn.AvgPool3d(2), torch.arange(8).half().view(1, 1, 2, 2, 2)
 
 

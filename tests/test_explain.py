@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from detmatrix.reports import libraries
 from detmatrix.reports.cli.docs import given_or_recorded
 from detmatrix.reports.site import FRONT, site
+from detmatrix.scanner.modes import WORKER_MODES
 from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import shows
 from tests.conftest import refused, table
-from tests.runs import ENVIRONMENT, drifting, every_finding, ran, row, stable, write_run
+from tests.runs import ENVIRONMENT, SETTINGS, drifting, every_finding, ran, row, stable, write_run
 
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
@@ -54,6 +56,20 @@ def test_a_name_means_an_op_and_not_its_second_gradient(detmatrix: Command) -> N
     """Which is an entry of its own, of the same name, that no run has yet."""
     for name, op in (("lstsq", "torch.linalg.lstsq"), ("gradgrad:linalg.lstsq", "gradgrad:linalg.lstsq")):
         assert json.loads(detmatrix("explain", name, "--format", "json").stdout)["op"] == op
+
+
+@pytest.mark.parametrize("finding", ["silent", "uninitialized"])
+def test_advice_is_for_an_op_and_a_function_of_ones_own(
+    detmatrix: Command, tmp_path: Path, finding: Finding
+) -> None:
+    """Where both are found: nobody looks into PyTorch's op for a seed, nor reports to PyTorch what a function of one's own reads."""
+    rows = row("mine.take", documented=("torch.take",), source="own"), row("torch.take")
+    settings = replace(SETTINGS, modes=WORKER_MODES)
+    path = write_run(tmp_path / "run.jsonl", [shows(finding, one) for one in rows], settings=settings)
+
+    action = json.loads(detmatrix("explain", "take", path, "--format", "json").stdout)["action"]
+    assert {"silent": "use another op, or", "uninitialized": "It returns uninit"}[finding] in action
+    assert "On CUDA: Unknown here: no run has it. Scan on a GPU, or read the recorded runs: " in action
 
 
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.

@@ -24,11 +24,7 @@ from tests.gpu_machine import DATA
 # What nvcc makes of a kernel, a variable and a launch, without nvcc; and calls of what is not simulated.
 CALLER = DATA / "caller.c"
 # Of each library how the functions begin that the caller calls.
-LIBRARIES = {
-    "libcudart.so.13": ("cuda",),
-    "libcudnn.so.9": ("cudnn",),
-    "libcublas.so.13": ("cublas",),
-}
+LIBRARIES = {"libcudart.so.13": ("cuda",), "libcudnn.so.9": ("cudnn",), "libcublas.so.13": ("cublas",)}
 # The process of a worker, whose interpreter is a thread that writes down what it is asked; it holds each answer against the right one.
 WORKER = (DATA / "worker.py.txt").read_text(encoding="utf-8")
 

@@ -20,12 +20,7 @@ from hypothesis import strategies as st
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.observations import opening, runfile
 from detmatrix.scanner.observations.merge import merge
-from detmatrix.scanner.observations.records import (
-    FORMAT,
-    BuildOverloads,
-    Header,
-    Sentinel,
-)
+from detmatrix.scanner.observations.records import FORMAT, BuildOverloads, Header, Sentinel
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.verdicts.findings import matrix

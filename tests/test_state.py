@@ -32,7 +32,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, call
+from detmatrix.opspecs.user import _given
 from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, REFUSAL, alert_caller
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.worker import global_state
@@ -282,7 +284,7 @@ def _made_once(t: Any) -> Call:
 class Frozen:
     """What does not change itself may hold what does."""
 
-    seen: list[int] = field(default_factory=list)
+    seen: Any = field(default_factory=list)
     scale: float = 1.0
 
 
@@ -321,6 +323,20 @@ def _counting() -> Callable[[], int]:
     return step
 
 
+def _counting_within() -> Callable[[], int]:
+    count = 0
+
+    def step() -> int:
+        def within() -> int:
+            nonlocal count
+            count += 1
+            return count
+
+        return within()
+
+    return step
+
+
 def _called(x: Any, function: Callable[[], Any]) -> Any:
     return x + function()
 
@@ -330,17 +346,20 @@ def _counted(x: Any, holder: Any) -> Any:
     return x + len(holder.seen)
 
 
-def _noted(x: Any) -> Any:
-    x.calls = getattr(x, "calls", 0) + 1
-    return x * x.calls
+def _noted(x: Any, *of: Any) -> Any:
+    noted = (*of, x)[0]
+    noted.calls = getattr(noted, "calls", 0) + 1
+    return x * noted.calls
 
 
-def _decorated(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def inner(*args: Any) -> Any:
-        return function(*args)
+def _with_hook(t: Any) -> Call:
+    x, calls = t.normal(4).requires_grad_(), itertools.count(1)
+    x.register_hook(lambda it: it * next(calls))
+    return call(x)
 
-    return inner
+
+def _holding(it: Any) -> Callable[..., Any]:
+    return lambda *_: it
 
 
 def _with_default(x: Any, options: Any = {"by": 2}) -> Any:  # noqa: B006 - as users have it
@@ -360,7 +379,7 @@ SHARED = itertools.count(), random.Random(0), ONE_GENERATOR, torch.nn.BatchNorm1
 UNCHANGING = (
     *(..., np.dtype("float32"), np.float32(1), np.add, torch.Tensor.add, torch.finfo(torch.float32), math),
     *(torch.ops.aten.add, torch.ops.aten.add.Tensor, frozenset({1}), Fraction(1, 2), Path("a")),
-    *(date(2026, 1, 1), partial(pow, 2), torch.relu, _decorated(_same), b"bytes"),
+    *(date(2026, 1, 1), partial(pow, 2), torch.relu, wraps(_same)(_holding(_same)), b"bytes"),
 )
 GIVEN = "it differed only on arguments that earlier executions were given"
 ALL_SAME, ALL_DIFFER = [4], [1] * 4
@@ -374,9 +393,7 @@ class Slotted:
     holder: Any = field(default_factory=lambda: SHARED_STATE)
 
 
-SHARED_TOLD = (
-    "it differed, and its inputs are not made anew each time: the SimpleNamespace is the same object"
-)
+SHARED_TOLD = "it differed, and its inputs are not made anew each time: the {} is the same object".format
 SHARED_WEIGHT = torch.ones(16, 2, requires_grad=True)
 ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] | str]] = {
     # An op that learns, adds up or draws from what it is given is no nondeterministic one.
@@ -403,16 +420,23 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     "tensor in a partial": (_called, _beside(lambda: partial(torch.zeros(16).add_, 1)), GIVEN),
     "attribute of a mapping": (_called, _beside(Items), GIVEN),
     "attribute of a tensor": (_noted, lambda t: call(t.normal(4)), GIVEN),
-    "shared inside": (
-        lambda x, it: _counted(x, it.holder), _beside(lambda: SimpleNamespace(holder=SHARED_STATE)),
-        SHARED_TOLD,
+    "attribute of a function": (_noted, _beside(lambda: lambda: 0), GIVEN),
+    "closure of a closure": (_called, _beside(_counting_within), GIVEN),
+    "memory": (lambda x, it: x + (it.__setitem__(0, it[0] + 1) or it[0]), _beside(lambda: memoryview(bytearray(1))), GIVEN),
+    "hook of a tensor": (
+        torch.enable_grad()(lambda x: torch.autograd.grad(x.square().sum(), x)[0]), _with_hook, GIVEN,
     ),
-    **{f"shared inside {name}": (lambda x, _: _counted(x, SHARED_STATE), _beside(make), SHARED_TOLD) for name, make in (
-        ("slots", Slotted), ("a queue", lambda: deque([SHARED_STATE])), ("a set", lambda: {Slotted()}),
-    )},
+    **{f"shared inside {name}": (lambda x, _: _counted(x, SHARED_STATE), _beside(make), SHARED_TOLD("SimpleNamespace")) for name, make in {
+        "a namespace": lambda: SimpleNamespace(holder=SHARED_STATE), "an object": lambda: Frozen(SHARED_STATE), "slots": Slotted,
+        "a queue": lambda: deque([SHARED_STATE]), "a set": lambda: {Slotted()}, "a list": lambda: [SHARED_STATE],
+        "keys": lambda: SimpleNamespace(of={Slotted(): 1}), "a partial": lambda: partial(id, SHARED_STATE),
+        "a closure": lambda: _holding(SHARED_STATE), "a default": lambda: lambda it=SHARED_STATE: it,
+        "a default of a keyword": lambda: lambda *, it=SHARED_STATE: it,
+        "an attribute of a function": lambda: wraps(_holding(SHARED_STATE))(lambda: 0),
+        "a hook": lambda: torch.nn.Identity().apply(lambda it: it.register_forward_hook(partial(id, SHARED_STATE))),
+    }.items()},
     "gradient of a shared weight": (
-        lambda x, it: _step(x, it.of), _beside(lambda: SimpleNamespace(of=SHARED_WEIGHT)),
-        "it differed, and its inputs are not made anew each time: the Tensor is the same object",
+        lambda x, it: _step(x, it.of), _beside(lambda: SimpleNamespace(of=SHARED_WEIGHT)), SHARED_TOLD("Tensor"),
     ),
     "list that grows": (lambda x, it: x + (it.append("step") or len(it)), _beside(list), "the op changed its inputs"),
     # What is shared and holds settings alone may be: loggers, defaults, weights of a file.
@@ -437,10 +461,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     # Drawn from a generator that nobody seeds.
     "not the same anew": (_races, _beside(lambda: ONE_GENERATOR.random(4)), "its arguments are not the same when they are made anew"),
     # The state of an object that is given again goes on from call to call; without a difference nothing is asked.
-    **{f"shared {type(it).__name__}": (
-        _drawn, _again(it),
-        f"it differed, and its inputs are not made anew each time: the {type(it).__name__} is the same object",
-    ) for it in SHARED},
+    **{f"shared {type(it).__name__}": (_drawn, _again(it), SHARED_TOLD(type(it).__name__)) for it in SHARED},
     **{f"shared {type(it).__name__}, unused": (_same, _again(it), ALL_SAME) for it in SHARED},
     "cannot be made twice": (_same, _made_once, ALL_SAME),
     # What nobody can change may be given again, and needs not be made anew for a real difference.
@@ -469,11 +490,8 @@ def test_a_difference_is_one_of_equal_arguments(name: str) -> None:
 
 def test_a_generator_is_put_back_before_each_execution() -> None:
     """As torch's own is: the op draws the same, and is told to draw."""
-
-    def inputs(t: Any) -> Call:
-        return call(t.normal(64), torch.Generator().manual_seed(7))
-
-    seen = _seen(lambda x, own: x + torch.rand(64, generator=own), inputs, runs=6)
+    inputs = _beside(lambda: torch.Generator().manual_seed(7))
+    seen = _seen(lambda x, own: x + torch.rand(16, generator=own), inputs, runs=6)
 
     assert (seen["outcome"], [*seen["digests"].values()], seen["seeded"]) == ("ran", [6], True)
     assert not _seen(_same, inputs)["seeded"]
@@ -502,32 +520,36 @@ def test_arguments_are_made_anew_while_there_is_time() -> None:
     assert (seen["outcome"], seen["message"]) == ("invalid", told)
 
 
-def _linear(scale: float) -> Any:
-    return (
-        torch.nn.Linear(4, 1)
-        .requires_grad_(False)
-        .apply(lambda it: (it.weight.fill_(scale), it.bias.zero_()))
-    )
+SCALED: dict[str, Callable[[float], Any]] = {
+    "array": lambda scale: np.arange(4.0) * scale,
+    "module": lambda scale: (
+        torch.nn.Linear(4, 1, False).requires_grad_(False).apply(lambda it: it.weight.fill_(scale))
+    ),
+    "statistics": lambda scale: torch.nn.BatchNorm1d(4).apply(lambda it: it.running_mean.fill_(scale)),
+    "number": np.float32,
+    "dataclass": lambda scale: Frozen(scale=scale),
+    "bytes": lambda scale: b"%f" % scale,
+}
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        lambda scale: np.arange(4.0) * scale,
-        _linear,
-        np.float32,
-        lambda scale: Frozen(scale=scale),
-        lambda scale: b"%f" % scale,
-    ],
-    ids=["array", "module", "number", "dataclass", "bytes"],
-)
-def test_inputs_are_told_apart_by_what_arguments_hold(argument: Callable[[float], Any]) -> None:
+@pytest.mark.parametrize("kind", SCALED)
+def test_inputs_are_told_apart_by_what_arguments_hold(kind: str) -> None:
     """Numbers of an array and parameters of a module, which a user draws anew in each process, enter the digest of the inputs."""
 
     def digest(scale: float) -> str:
-        return str(_seen(_same, _beside(lambda: argument(scale)))["inputs_digest"])
+        return str(_seen(_same, _beside(lambda: SCALED[kind](scale)))["inputs_digest"])
 
     assert digest(1.0) == digest(1.0) != digest(2.0)
+
+
+def test_a_weight_lies_on_the_device_of_the_scan_with_its_gradient() -> None:
+    """Where that is another one than it was made on; it stays a parameter, and whoever draws at random goes on as if nothing was."""
+    weight, before = torch.nn.Parameter(torch.ones(2)), random.getstate()
+    weight.grad = torch.ones(2)
+    (there,) = _given(lambda _: weight, Inputs("", dtype="float32", device="meta", direction="forward")).args
+
+    assert (type(there), there.is_meta, there.grad.is_meta) == (torch.nn.Parameter, True, True)
+    assert random.getstate() == before
 
 
 def test_a_file_that_sets_the_flag_where_it_begins_does_not_decide_the_mode(tmp_path: Path) -> None:
