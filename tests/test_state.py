@@ -431,7 +431,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
         "a queue": lambda: deque([SHARED_STATE]), "a set": lambda: {Slotted()}, "a list": lambda: [SHARED_STATE],
         "keys": lambda: SimpleNamespace(of={Slotted(): 1}), "a partial": lambda: partial(id, SHARED_STATE),
         "a closure": lambda: _holding(SHARED_STATE), "a default": lambda: lambda it=SHARED_STATE: it,
-        "a default of a keyword": lambda: lambda *, it=SHARED_STATE: it,
+        "a default of a keyword": lambda: lambda *, it=SHARED_STATE: it, "a tensor": lambda: next(vars(t).update(of=SHARED_STATE) or t for t in [torch.ones(2)]),
         "an attribute of a function": lambda: wraps(_holding(SHARED_STATE))(lambda: 0),
         "a hook": lambda: torch.nn.Identity().apply(lambda it: it.register_forward_hook(partial(id, SHARED_STATE))),
     }.items()},

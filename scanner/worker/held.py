@@ -102,8 +102,10 @@ def state_of(value: Any) -> str | None:
 def _looked_at(value: Any, inside: bool) -> tuple[bool, bool, Iterable[Any]]:
     """Tell whether a value may change, and whether its parts are inside of an object; return those."""
     if isinstance(value, torch.Tensor):
-        hooks, adds_up = value._backward_hooks, value.is_leaf and value.grad is not None  # noqa: SLF001 - has no public name
-        return inside or adds_up or bool(hooks or vars(value)), inside, (value.grad,) if adds_up else ()
+        adds_up = value.is_leaf and value.grad is not None
+        parts = [*vars(value).values(), *(value._backward_hooks or {}).values()]  # noqa: SLF001 - has no public name
+        inside = inside or bool(parts)
+        return inside or adds_up, inside, [*parts, value.grad] if adds_up else parts
     if isinstance(value, (tuple, frozenset)) and not hasattr(value, "__dict__"):
         return False, inside, value
     if type(value) in (list, dict, torch.Generator):
