@@ -178,16 +178,14 @@ def _advices(
     if [*kinds] == ["CPU"] and any(row.row.source != "own" for row in latest):
         kinds["CUDA"] = None
     # Runs on CUDA are recorded of the catalog alone.
-    known = own and any(row.row.source == "documented" for row in latest)
+    known = next((row.row.spec for row in latest if own and row.row.source == "documented"), None)
     # Bits that repeat may be wrong: what a GPU gave was not compared with the CPU, what the simulated one gives is.
     wrong = {row.row.id for row in latest if "wrong_with_flag" in row.beside}
     for label in kinds:
         of = f" (torch {releases[label]})" if label in releases and len({*releases.values()}) > 1 else ""
         where = "" if [*kinds] == ["CPU"] else f"On {label}{of}"
         told = " ".join(_documented_advice(libraries)) or "Unknown here: no run has it."
-        recorded_ones = (
-            f", or read the recorded runs: detmatrix explain {by_op.ops[0].name} --recorded" if known else ""
-        )
+        recorded_ones = f", or read the recorded runs: detmatrix explain {known} --recorded" if known else ""
         unscanned = (
             f"{where}: {told} Scan on a GPU{recorded_ones}." if label != "CPU" else f"{where}: {UNSCANNED}."
         )

@@ -59,9 +59,7 @@ def test_a_name_means_an_op_and_not_its_second_gradient(detmatrix: Command) -> N
 
 
 @pytest.mark.parametrize("finding", ["silent", "uninitialized"])
-def test_advice_is_for_an_op_and_a_function_of_ones_own(
-    detmatrix: Command, tmp_path: Path, finding: Finding
-) -> None:
+def test_advice_is_for_each_of_two(detmatrix: Command, tmp_path: Path, finding: Finding) -> None:
     """Where both are found: nobody looks into PyTorch's op for a seed, nor reports to PyTorch what a function of one's own reads."""
     rows = row("mine.take", documented=("torch.take",), source="own"), row("torch.take")
     settings = replace(SETTINGS, modes=WORKER_MODES)
@@ -69,7 +67,8 @@ def test_advice_is_for_an_op_and_a_function_of_ones_own(
 
     action = json.loads(detmatrix("explain", "take", path, "--format", "json").stdout)["action"]
     assert {"silent": "use another op, or", "uninitialized": "It returns uninit"}[finding] in action
-    assert "On CUDA: Unknown here: no run has it. Scan on a GPU, or read the recorded runs: " in action
+    assert "On CUDA: Unknown here: no run has it. Scan on a GPU, or read the recorded runs:" in action
+    assert "detmatrix explain torch.take --recorded." in action
 
 
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.
@@ -123,7 +122,7 @@ def _links(page: Path) -> list[Path]:
 
 
 def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
-    """Pages of ops, of releases and of run files, from every page; a hostile name leaves no folder and is no markup."""
+    """Pages of ops, of releases and of run files, from every page; a hostile name is no markup; two runs of one release are no step."""
     hostile = row(HOSTILE_NAME)
     rows = [*every_finding(), (hostile, [*ran(hostile, "off", *drifting(6)), *ran(hostile, "on", *stable())])]
     write_run(tmp_path / "old.jsonl", environment=replace(ENVIRONMENT, torch="2.1.0+cpu"))
@@ -142,7 +141,6 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
         assert any(link.parent.name == "ops" for link in _links(out / page)), page
     assert (out / "runs" / "new.jsonl").read_bytes() == (tmp_path / "new.jsonl").read_bytes()
     assert HOSTILE_NAME not in (out / FRONT).read_text(encoding="utf-8")
-    # Two runs of one release and device are no step.
     assert "less.jsonl" not in (out / "changes.html").read_text(encoding="utf-8")
     assert "fixed_by_mode" in next((out / "ops").glob("mine*")).read_text(encoding="utf-8")
     (out / FRONT).unlink()

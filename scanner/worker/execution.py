@@ -287,7 +287,7 @@ class Execution:
                     "the output does not depend on any leaf, so there is nothing to differentiate"
                 )
             self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
-            self._drawn = self._gradients_digest()
+            self._unchanged = bits.unchanged(self._gradients())
         return differentiable, self._grad_outputs
 
     def eagerly(self) -> Execution:
@@ -304,10 +304,10 @@ class Execution:
 
     def changed_gradients_given(self) -> bool:
         """Tell whether the op has written into the gradients of its outputs, which later executions are given too."""
-        return self._grad_outputs is not None and self._gradients_digest() != self._drawn
+        return self._grad_outputs is not None and not self._unchanged(self._gradients())
 
-    def _gradients_digest(self) -> str:
-        return bits.digest(bits.parts(on_host(self._grad_outputs), "gradient"))
+    def _gradients(self) -> list[bits.Part]:
+        return bits.parts(on_host(self._grad_outputs), "gradient")
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Refuse gradients of which one is missing."""
