@@ -35,7 +35,7 @@ sys.exit(pytest.main(["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarni
 
 
 class Fault(NamedTuple):
-    """A text that a source file has once, the one in its place, and the modules of tests that find it."""
+    """A text that a source file has once, the one in its place, and the modules of tests that find it, or ``module::test``."""
 
     file: str
     right: str
@@ -75,7 +75,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, name: str) -> None:
     ending = Path(fault.file).suffix
     cache = {} if ending == ".py" else {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, ending, *(f"tests/test_{one}.py" for one in fault.tests)],
+        [sys.executable, "-c", RUN, ending, *(f"tests/test_{re.sub('(?=::|$)', '.py', one, count=1)}" for one in fault.tests)],
         cwd=copy,
         env=os.environ | {"PYTHONPATH": str(copy), "OMP_PROC_BIND": "false", **cache},
         capture_output=True,
