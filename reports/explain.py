@@ -181,6 +181,7 @@ def _advices(
     known = next((row.row.spec for row in latest if own and row.row.source == "documented"), None)
     # Bits that repeat may be wrong: what a GPU gave was not compared with the CPU, what the simulated one gives is.
     wrong = {row.row.id for row in latest if "wrong_with_flag" in row.beside}
+    of_it = next((f" (torch {releases[it]})" for it in releases if it not in {"CPU", "CUDA"}), "")
     for label in kinds:
         of = f" (torch {releases[label]})" if label in releases and len({*releases.values()}) > 1 else ""
         where = "" if [*kinds] == ["CPU"] else f"On {label}{of}"
@@ -192,7 +193,7 @@ def _advices(
         yield from _advices_on(where, op, devices[label], libraries) if label in devices else [unscanned]
         cured = (row for row in devices.get(label, ()) if row.finding in CURED and label == "CUDA")
         if cases := _named(row for row in cured if row.row.id in wrong):
-            yield f"{where}, not for inputs as in {cases}: simulated, the result with the flag on is wrong."
+            yield f"{where}, not for inputs as in {cases}: simulated{of_it}, the result with the flag on is wrong."
     yield from further_advice(by_op.further, cells)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from detmatrix.reports.matrix.run_words import machine_words
 from detmatrix.reports.render import grouped, page_pieces, write_whole
 from detmatrix.reports.report import page as matrix_page
 from detmatrix.reports.report.view import report_view, squares
-from detmatrix.scanner.accelerators import kind_of
 from detmatrix.scanner.claims.matching import names_of
 from detmatrix.scanner.errors import EXIT_DONE, UsageError, one_line
 from detmatrix.scanner.observations import torch_versions
@@ -56,15 +55,19 @@ def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
     )
     listed = [name for name in matrices if not name.endswith("-all")] or [*matrices]
     newest = matrices[listed[-1]]
-    # One chain of releases for each kind of device: of simulated GPUs the one that most runs are of, of a release the largest run.
+    # One chain of releases for each kind of device: of simulated GPUs the one that most runs are of.
     gpus = Counter(_gpu(one) for name in listed for one in matrices[name] if one.simulated)
     usual = max(gpus, key=gpus.__getitem__, default=None)
-    together = {
-        (name, kind_of(one.run.header.settings.device)): one
-        for name in listed
-        for one in sorted(matrices[name], key=lambda it: len(it.run.observations))
-        if _gpu(one) in {None, usual}
-    }
+    chained = [(name, one) for name in listed for one in matrices[name] if _gpu(one) in {None, usual}]
+    # Of a release, runs whose rows are all in larger ones would be steps by themselves.
+    covered = defaultdict[tuple[str, str | None], set[tuple[str, ...]]](set)
+    again = set[str]()
+    for name, one in sorted(chained, key=lambda it: -len(it[1].run.observations)):
+        rows, known = {row.row.key for row in one.rows}, covered[name, one.run.header.environment.gpu]
+        if rows <= known:
+            again.add(one.run.path)
+        known |= rows
+    together = [one for _, one in chained if one.run.path not in again]
     pages = [(name.replace("-all", ", all ops"), f"releases/{name}.html") for name in reversed(matrices)]
     links = [(f"The documented lists of {listed[-1]}", "lists.html")]
     links += [("What changed between releases", "changes.html")] if len(listed) > 1 else []
@@ -81,7 +84,7 @@ def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
         yield f"releases/{name}.html", _linked(matrix_page.render(some), "../", ops)
     yield "lists.html", _linked(DOCS["html"](join(newest)), "", ops)
     if len(listed) > 1:
-        yield "changes.html", _linked(comparison.render(compare([*together.values()])), "", ops)
+        yield "changes.html", _linked(comparison.render(compare(together)), "", ops)
     for name, text in texts.items():
         yield (f"reports/{name}.html", page_pieces("text", title=title(text), text=text, up="../"))
     yield from _ops(newest, [one.run for name in listed for one in matrices[name]])

@@ -73,9 +73,10 @@ def test_a_planted_fault_is_found(tmp_path: Path, name: str) -> None:
     (copy / fault.file).write_text(source.replace(fault.right, fault.wrong), encoding="utf-8")
 
     ending = Path(fault.file).suffix
+    tests = [re.sub("(?=::|$)", ".py", f"tests/test_{one}", count=1) for one in fault.tests]
     cache = {} if ending == ".py" else {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, ending, *(f"tests/test_{re.sub('(?=::|$)', '.py', one, count=1)}" for one in fault.tests)],
+        [sys.executable, "-c", RUN, ending, *tests],
         cwd=copy,
         env=os.environ | {"PYTHONPATH": str(copy), "OMP_PROC_BIND": "false", **cache},
         capture_output=True,

@@ -149,10 +149,8 @@ def frozen(tensors: Sequence[Part]) -> list[Part]:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor bit by bit; of booleans torch would copy whether they are zero."""
-    if tensor.dtype == torch.bool:
-        return tensor.view(torch.uint8).clone().view(torch.bool)
-    return tensor.clone()
+    """Copy a tensor bit by bit; of booleans torch would copy whether they are zero, and some dtypes it copies not at all."""
+    return tensor.clone() if tensor.is_complex() else as_integers(tensor).clone().view(tensor.dtype)
 
 
 def unchanged(tensors: Sequence[Part]) -> Callable[[Sequence[Part]], bool]:
@@ -184,6 +182,7 @@ def same_structure(left: Sequence[Part], right: Sequence[Part]) -> bool:
 def equal_on_cpu(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Compare two CPU tensors of one dtype and shape by their bytes."""
     if not (left.is_contiguous() and right.is_contiguous()):
+        left, right = as_integers(left), as_integers(right)
         if left.stride() != right.stride():
             left, right = left.contiguous(), right.contiguous()
         left, right = _dense(left), _dense(right)

@@ -103,7 +103,11 @@ def _looked_at(value: Any, inside: bool) -> tuple[bool, bool, Iterable[Any]]:
     """Tell whether a value may change, and whether its parts are inside of an object; return those."""
     if isinstance(value, torch.Tensor):
         adds_up = value.is_leaf and value.grad is not None
-        parts = [*vars(value).values(), *(value._backward_hooks or {}).values()]  # noqa: SLF001 - has no public name
+        # Neither kind of hooks has a public name; torch 2.0 lacks the second.
+        hooks = (
+            getattr(value, f"_{kind}_hooks", None) or {} for kind in ("backward", "post_accumulate_grad")
+        )
+        parts = [*_attributes(value), *(one for some in hooks for one in some.values())]
         inside = inside or bool(parts)
         return inside or adds_up, inside, [*parts, value.grad] if adds_up else parts
     if isinstance(value, (tuple, frozenset)) and not hasattr(value, "__dict__"):
