@@ -40,7 +40,7 @@ _SIMULATED: dict[str, Any] = {
     "overloads": False,
 }
 # Where whole databases are scanned, whose rows are thousands: further executions in a process hardly lower the bound.
-_OF_DATABASES: dict[str, Any] = {"runs": 25, "max_time": 0.03}
+_OF_DATABASES: dict[str, Any] = {"runs": 25, "max_time": 0.02}
 NOT_SIMULATED = ("device", "perturb", "cost", "overloads", "invariance")
 
 

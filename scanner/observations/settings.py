@@ -289,7 +289,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             metavar="S",
             limits=Meta(gt=0, le=_DAY),
             help="Seconds of executions a case gets in one process, and its cost, five samples at least; the n it reached is recorded. Where "
-            "whole databases are scanned 0.03, on a simulated GPU no limit. Rows that need more executions and --invariance get 5 at least, or half of --timeout if that is less; so does compare --confirm.",
+            "whole databases are scanned 0.02, on a simulated GPU no limit. Rows that need more executions and --invariance get 5 at least, or half of --timeout if that is less; so does compare --confirm.",
             reruns=True,
             unit="s",
         ),

@@ -34,9 +34,9 @@ _ELEMENTS_A_SECOND = 10_000_000
 # one takes a second.
 _TRIED_FIRST = (64, 8)
 # An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
-# these are seconds of one thread, without those that it waits for a core.
+# these are seconds of one thread, without those that it waits for a core, and to fill more memory takes longer anyway.
 _MOST_SECONDS = 0.15
-_MOST_BYTES = 1 << 30
+_MOST_BYTES, _MOST_BYTES_ON_DEVICE = 1 << 28, 1 << 30
 # Seconds that it takes at most to load or compile what is called for the first time.
 _LOADING = 1.0
 # Recipes that are tried for one sample, and seconds after which no further one is.
@@ -333,7 +333,7 @@ def _bounded_memory(device: str) -> Iterator[None]:
     addresses than they use.
     """
     if device != "cpu":
-        with accelerator.bounded_memory(device, _MOST_BYTES):
+        with accelerator.bounded_memory(device, _MOST_BYTES_ON_DEVICE):
             yield
         return
     if sys.platform != "linux":
