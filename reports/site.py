@@ -63,10 +63,10 @@ def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
     covered = defaultdict[tuple[str, str | None], set[tuple[str, ...]]](set)
     again = set[str]()
     for name, one in sorted(chained, key=lambda it: -len(it[1].run.observations)):
-        rows, known = {row.row.key for row in one.rows}, covered[name, one.run.header.environment.gpu]
-        if rows <= known:
+        keys, known = {row.row.key for row in one.rows}, covered[name, one.run.header.environment.gpu]
+        if keys <= known:
             again.add(one.run.path)
-        known |= rows
+        known |= keys
     together = [one for _, one in chained if one.run.path not in again]
     pages = [(name.replace("-all", ", all ops"), f"releases/{name}.html") for name in reversed(matrices)]
     links = [(f"The documented lists of {listed[-1]}", "lists.html")]

@@ -432,7 +432,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
         "keys": lambda: SimpleNamespace(of={Slotted(): 1}), "a partial": lambda: partial(id, SHARED_STATE),
         "a closure": lambda: _holding(SHARED_STATE), "a default": lambda: lambda it=SHARED_STATE: it,
         "a default of a keyword": lambda: lambda *, it=SHARED_STATE: it, "a tensor": lambda: next(vars(t).update(of=SHARED_STATE) or t for t in [torch.ones(2)]),
-        "an attribute of a function": lambda: wraps(_holding(SHARED_STATE))(lambda: 0), "slots of a tensor": lambda: next(object.__setattr__(
+        "an attribute of a function": lambda: wraps(_holding(SHARED_STATE))(lambda: 0), "slots of a tensor": lambda: next(vars(object)["__setattr__"](
             t, "n", SHARED_STATE) or t for t in [torch.ones(2).as_subclass(type("", (torch.Tensor,), {"__slots__": ("n",)}))]),
         "a later hook": lambda: next(t.register_post_accumulate_grad_hook(partial(id, SHARED_STATE)) and t for t in [torch.ones(2, requires_grad=True)]),
         "a hook": lambda: torch.nn.Identity().apply(lambda it: it.register_forward_hook(partial(id, SHARED_STATE))),
