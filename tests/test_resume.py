@@ -354,7 +354,7 @@ def test_full_disk_at_many_sizes(requests: Requests, whole: Path, monkeypatch: p
             with pytest.raises(UsageError, match="cannot be written") as refused:
                 small_scan(path)
         if not path.exists():
-            assert room < len(whole.read_bytes().splitlines()[0])
+            assert room < len(whole.read_bytes().splitlines(keepends=True)[0])
             continue
         assert "make room and go on with scan --resume" in str(refused.value)
         assert path.read_bytes().endswith(b"\n")
