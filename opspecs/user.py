@@ -229,9 +229,13 @@ class _Places:
         if all(placed[name] is one for name, one in items.items()):
             return value
         if isinstance(value, tuple):
-            # Of named tuples, Python's and torch's; other classes take their items in some way of their own.
-            own = type(value) if hasattr(value, "n_sequence_fields") else tuple
-            return getattr(type(value), "_make", own)(list(placed.values()))
+            kind, there = type(value), list(placed.values())
+            if hasattr(kind, "n_sequence_fields"):  # torch's named tuples
+                return kind(there)
+            # Not by a class of one's own, which may take its items in some other way.
+            made = tuple.__new__(kind, there)
+            vars(made).update(vars(value)) if hasattr(value, "__dict__") else None
+            return made
         other = copy.copy(value)
         for name, one in placed.items():
             if record:

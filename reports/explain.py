@@ -181,7 +181,7 @@ def _advices(
     known = next((row.row.spec for row in latest if own and row.row.source == "documented"), None)
     # Bits that repeat may be wrong: what a GPU gave was not compared with the CPU, what the simulated one gives is.
     wrong = {row.row.id for row in latest if "wrong_with_flag" in row.beside}
-    of_it = next((f" (torch {releases[it]})" for it in releases if it not in {"CPU", "CUDA"}), "")
+    of_it = next((f" (torch {releases[it]})" for it in releases if "simulated" in it), "")
     for label in kinds:
         of = f" (torch {releases[label]})" if label in releases and len({*releases.values()}) > 1 else ""
         where = "" if [*kinds] == ["CPU"] else f"On {label}{of}"

@@ -60,11 +60,12 @@ def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
     usual = max(gpus, key=gpus.__getitem__, default=None)
     chained = [(name, one) for name in listed for one in matrices[name] if _gpu(one) in {None, usual}]
     # Of a release, runs whose rows are all in larger ones would be steps by themselves.
-    covered = defaultdict[tuple[str, str | None], set[tuple[str, ...]]](set)
+    covered = defaultdict[tuple[str | None, ...], set[tuple[str, ...]]](set)
     again = set[str]()
     for name, one in sorted(chained, key=lambda it: -len(it[1].run.observations)):
-        keys, known = {row.row.key for row in one.rows}, covered[name, one.run.header.environment.gpu]
-        if keys <= known:
+        keys, header = {row.row.key for row in one.rows}, one.run.header
+        known = covered[name, header.settings.device, header.environment.gpu]
+        if keys and keys <= known:
             again.add(one.run.path)
         known |= keys
     together = [one for _, one in chained if one.run.path not in again]

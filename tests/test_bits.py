@@ -215,21 +215,18 @@ PARTS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]], tuple[str, ..
     "coo": (lambda: _coo([1.0, 2.0], [0, 1]), [lambda: _coo([1.0, 2.0], [0, 2])], (".indices", ".values of (4,)")),
     "signs of coo": (lambda: _coo([0.0], [1]), [lambda: _coo([-0.0], [1])], (".indices", ".values of (4,)")),
     **{
-        layout: (partial(_sparse, layout, _dense()), [partial(_sparse, layout, one) for one in (_dense(last=2 + 2**-22), _dense(1))],
-                 tuple(f".{name}" for name in names))
+        layout: (partial(_sparse, layout, _dense()), [partial(_sparse, layout, one) for one in (_dense(last=2 + 2**-22), _dense(1))], tuple(f".{name}" for name in names))
         for layout, names in (("csr", _ROWS), ("csc", _COLUMNS), ("bsr", _ROWS), ("bsc", _COLUMNS))
     },
     # Equal integers under another scale or zero point are other values.
     **{
-        dtype: (partial(_quantized, dtype, 1.0, 0.5, 2),
-                [partial(_quantized, dtype, *of) for of in ((1.5, 0.5, 2), (2.0, 1.0, 2), (0.5, 0.5, 3))],
+        dtype: (partial(_quantized, dtype, 1.0, 0.5, 2), [partial(_quantized, dtype, *of) for of in ((1.5, 0.5, 2), (2.0, 1.0, 2), (0.5, 0.5, 3))],
                 (".int_repr (scale 0.5, zero point 2)",))
         for dtype in ("quint8", "qint8", "qint32")
     },
     "by channel": (lambda: _by_channel(0.25), [lambda: _by_channel(0.125)], (".int_repr (axis 0)", ".scales", ".zero_points")),
     **{
-        layout: (partial(_nested, layout, 2, 3), [partial(_nested, layout, 3, 2), partial(_nested, layout, 2, 3, fill=1 + 2**-23)],
-                 ("[0]", "[1]"))
+        layout: (partial(_nested, layout, 2, 3), [partial(_nested, layout, 3, 2), partial(_nested, layout, 2, 3, fill=1 + 2**-23)], ("[0]", "[1]"))
         for layout in ("strided", "jagged")
     },
     # Not every byte of a boolean is 0 or 1, and some dtypes have no copy.
@@ -237,14 +234,12 @@ PARTS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]], tuple[str, ..
     "uint4": (lambda: torch.arange(8, dtype=torch.uint8).view(torch.uint4), [lambda: torch.arange(1, 9, dtype=torch.uint8).view(torch.uint4)], ("",)),
     "mkldnn": (lambda: torch.ones(8).to_mkldnn(), [lambda: torch.randn(8).to_mkldnn()], ("",)),
     # Dense dimensions behind sparse ones, and a requirement of gradients, change nothing; nor does a plain subclass.
-    "hybrid": (lambda: _coo(torch.ones(2, 3, requires_grad=True), [0, 2], 3), [lambda: _coo(torch.zeros(2, 3), [0, 2], 3)],
-               (".indices", ".values of (4, 3)")),
+    "hybrid": (lambda: _coo(torch.ones(2, 3, requires_grad=True), [0, 2], 3), [lambda: _coo(torch.zeros(2, 3), [0, 2], 3)], (".indices", ".values of (4, 3)")),
     # The zeros of forward-mode gradients lie nowhere in memory; reading them would end the process.
     "zeros": (lambda: torch._efficientzerotensor((3,)), [lambda: torch.ones(3)], ("",)),
     "subclass": (lambda: torch.ones(3).as_subclass(_Sub), [lambda: torch.zeros(3)], ("",)),
     # The same elements laid out otherwise are the same.
-    "channels last": (lambda: _image().contiguous(memory_format=torch.channels_last),
-                      [lambda: _image(9.0), lambda: _image(9.0).contiguous(memory_format=torch.channels_last)], ("",)),
+    "channels last": (lambda: _image().contiguous(memory_format=torch.channels_last), [lambda: _image(9.0), lambda: _image(9.0).contiguous(memory_format=torch.channels_last)], ("",)),
     "differentiable": (lambda: torch.ones(3).requires_grad_() * 1, [lambda: torch.zeros(3).requires_grad_() * 1], ("",)),
     "parameter": (lambda: torch.nn.Parameter(torch.ones(3)), [lambda: torch.nn.Parameter(torch.zeros(3))], ("",)),
     "computed in inference mode": (lambda: torch.inference_mode()(torch.ones)(3), [lambda: torch.zeros(3)], ("",)),
@@ -260,9 +255,8 @@ def test_tensors_of_other_layouts_are_compared_by_their_parts(kind: str) -> None
 
     assert [name for name, _ in bits.parts(make(), "output")] == [f"output{name}" for name in names]
     plain = {"hybrid": _coo(torch.ones(2, 3), [0, 2], 3), "zeros": torch.zeros(3), "channels last": _image()}
-    plain |= dict.fromkeys(
-        ("subclass", "differentiable", "parameter", "computed in inference mode"), torch.ones(3)
-    )
+    ones = ("subclass", "differentiable", "parameter", "computed in inference mode")
+    plain |= dict.fromkeys(ones, torch.ones(3))
     assert same_bits(make(), plain.get(kind, make()))
     assert [same_bits(make(), other()) for other in others] == [False] * len(others)
 

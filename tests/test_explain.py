@@ -127,7 +127,11 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
     rows = [*every_finding(), (hostile, [*ran(hostile, "off", *drifting(6)), *ran(hostile, "on", *stable())])]
     write_run(tmp_path / "old.jsonl", environment=replace(ENVIRONMENT, torch="2.1.0+cpu"))
     write_run(tmp_path / "new.jsonl", rows)
-    for name, some in (("less", rows[:1]), ("other", [shows("deterministic", row("torch.mv"))])):
+    for name, some in (
+        ("less", rows[:1]),
+        ("other", [shows("deterministic", row("torch.mv"))]),
+        ("empty", []),
+    ):
         write_run(tmp_path / f"{name}.jsonl", some, started=f"2026-01-03T03:04:05Z, {name}")
     done = detmatrix("site", "old.jsonl", "new.jsonl", "less.jsonl", "other.jsonl", "-o", "out")
     out = tmp_path / "out"
@@ -147,6 +151,7 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
     assert "fixed_by_mode" in next((out / "ops").glob("mine*")).read_text(encoding="utf-8")
     (out / FRONT).unlink()
     assert detmatrix("site", "new.jsonl", "-o", "out").returncode == 0
+    assert detmatrix("site", "old.jsonl", "empty.jsonl", "-o", "two").returncode == 0
     assert (out / FRONT).is_file()
 
 

@@ -144,6 +144,8 @@ PROGRAMS: dict[str, tuple[list[str], Callable[[], Any]]] = {
     "unwritten, written past ops": ([], lambda: _by_numpy_again().sum()),
     "an op that returns its workspace": (["replay"], lambda: define("work(Tensor x) -> Tensor", _of_its_own)(torch.ones(3)).sum()),
     "an op that returns a conjugate view": ([], lambda: define("turned(Tensor x) -> Tensor", lambda x: torch.view_as_complex(x).conj())(torch.ones(3, 2))),
+    "unwritten, of 8 bits, read": (["unwritten"], lambda: torch.empty(64, dtype=torch.float8_e4m3fn).float().nan_to_num().sum()),
+    "unwritten, of 4 bits": ([], lambda: torch.empty(8, dtype=torch.float4_e2m1fn_x2).view(torch.uint8).fill_(1).sum()),
     "unwritten, of 8 bits": ([], lambda: torch.empty(8, dtype=torch.float8_e4m3fn).view(torch.uint8).fill_(1).sum()),
     "an op that returns a number": (["replay"], lambda: define("count(Tensor x) -> float", lambda _: float(next(COUNTED)))(torch.ones(3))),
     "unwritten, an argument out": ([], lambda: torch.add(torch.ones(3), 1, out=torch.empty(3)).sum()),

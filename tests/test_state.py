@@ -404,9 +404,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     "random": (_drawn, _beside(lambda: random.Random(0)), GIVEN),
     "numpy": (_drawn, _beside(lambda: np.random.default_rng(0)), GIVEN),
     "iterator": (_drawn, _beside(itertools.count), GIVEN),
-    "object that cannot be pickled": (
-        _drawn, _beside(lambda: SimpleNamespace(numbers=itertools.count(), lock=threading.Lock())), GIVEN,
-    ),
+    "object that cannot be pickled": (_drawn, _beside(lambda: SimpleNamespace(numbers=itertools.count(), lock=threading.Lock())), GIVEN),
     "optimizer": (_optimized, _with_optimizer, GIVEN),
     "frozen": (_counted, _beside(Frozen), GIVEN),
     "equal by its name": (_counted, _beside(Named), GIVEN),
@@ -414,18 +412,14 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     "closure in a partial": (_called, _beside(lambda: partial(_counting())), GIVEN),
     "method of an iterator": (_called, _beside(lambda: itertools.count().__next__), GIVEN),
     "method of a list": (_called, _beside(lambda: [*range(99)].pop), GIVEN),
-    "generator in a partial": (
-        _called, _beside(lambda: partial(torch.rand, 16, generator=torch.Generator().manual_seed(3))), GIVEN,
-    ),
+    "generator in a partial": (_called, _beside(lambda: partial(torch.rand, 16, generator=torch.Generator().manual_seed(3))), GIVEN),
     "tensor in a partial": (_called, _beside(lambda: partial(torch.zeros(16).add_, 1)), GIVEN),
     "attribute of a mapping": (_called, _beside(Items), GIVEN),
     "attribute of a tensor": (_noted, lambda t: call(t.normal(4)), GIVEN),
     "attribute of a function": (_noted, _beside(lambda: lambda: 0), GIVEN),
     "closure of a closure": (_called, _beside(_counting_within), GIVEN),
     "memory": (lambda x, it: x + (it.__setitem__(0, it[0] + 1) or it[0]), _beside(lambda: memoryview(bytearray(1))), GIVEN),
-    "hook of a tensor": (
-        torch.enable_grad()(lambda x: torch.autograd.grad(x.square().sum(), x)[0]), _with_hook, GIVEN,
-    ),
+    "hook of a tensor": (torch.enable_grad()(lambda x: torch.autograd.grad(x.square().sum(), x)[0]), _with_hook, GIVEN),
     **{f"shared inside {name}": (lambda x, _: _counted(x, SHARED_STATE), _beside(make), SHARED_TOLD("SimpleNamespace")) for name, make in {
         "a namespace": lambda: SimpleNamespace(holder=SHARED_STATE), "an object": lambda: Frozen(SHARED_STATE), "slots": Slotted,
         "a queue": lambda: deque([SHARED_STATE]), "a set": lambda: {Slotted()}, "a list": lambda: [SHARED_STATE],
@@ -437,9 +431,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
         "a later hook": lambda: next(t.register_post_accumulate_grad_hook(partial(id, SHARED_STATE)) and t for t in [torch.ones(2, requires_grad=True)]),
         "a hook": lambda: torch.nn.Identity().apply(lambda it: it.register_forward_hook(partial(id, SHARED_STATE))),
     }.items()},
-    "gradient of a shared weight": (
-        lambda x, it: _step(x, it.of), _beside(lambda: SimpleNamespace(of=SHARED_WEIGHT)), SHARED_TOLD("Tensor"),
-    ),
+    "gradient of a shared weight": (lambda x, it: _step(x, it.of), _beside(lambda: SimpleNamespace(of=SHARED_WEIGHT)), SHARED_TOLD("Tensor")),
     "list that grows": (lambda x, it: x + (it.append("step") or len(it)), _beside(list), "the op changed its inputs"),
     # What is shared and holds settings alone may be: loggers, defaults, weights of a file.
     "shared settings": (_races, _beside(lambda: SimpleNamespace(log=logging.getLogger("mine"), of=SETTINGS)), ALL_DIFFER),

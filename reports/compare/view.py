@@ -9,7 +9,7 @@ from detmatrix.reports.compare.comparable import CAVEAT, LEVEL, REASON_MEANING, 
 from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from detmatrix.reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, Comparison, Pair
 from detmatrix.reports.matrix import run_words
-from detmatrix.reports.matrix.model import Matrix, documented
+from detmatrix.reports.matrix.model import NOT_LISTED, Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.run_words import named_machines, states
 from detmatrix.reports.render import NONE, View, fields_of, grouped
@@ -141,6 +141,7 @@ def view_of(comparison: Comparison) -> View:
         notes=list(_notes(comparison)),
         cost_meaning=COST_MEANING,
         not_planned=NOT_PLANNED,
+        not_listed=NOT_LISTED,
         step_heads=heads,
         # Schedules are no samples of a rate.
         rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,

@@ -51,15 +51,19 @@ class UnwrittenMemory:
         ):
             return  # it is filled
         for one in tensors(result):
-            # With floating-point numbers of 8 bits PyTorch computes nothing.
-            tiny = one.is_floating_point() and one.element_size() == 1
-            if tiny or not _followed(one) or not one.numel() or _bytes(one) > _MOST_BYTES:
+            if not _followed(one) or not one.numel() or _bytes(one) > _MOST_BYTES:
                 continue
             memory = _memory(one, one.dtype)
             generator = torch.Generator(device="cpu").manual_seed(0)
             low, high = (torch.rand(len(memory), generator=generator, device="cpu") for _ in range(2))
             if one.is_floating_point() or one.is_complex():
-                values = -low.to(one), high.to(one) + 2
+                try:
+                    values = (
+                        (-low).to(one),
+                        (high + 2).to(one),
+                    )  # converted last: few ops know numbers of 8 bits
+                except NotImplementedError:
+                    continue  # none knows those of 4 bits, which are read as bytes
             else:
                 values = torch.zeros_like(memory), torch.ones_like(memory)
             opened = torch.ones(len(memory), dtype=torch.bool, device=one.device)
@@ -100,7 +104,12 @@ class UnwrittenMemory:
         if blank is None or _resized(tensor, blank) or sort_of(tensor) != CPU:
             return None
         opened = _like(blank.open, tensor)
-        return None if bool(opened.all()) else (tensor.masked_fill(opened, 0), opened)
+        if bool(opened.all()):
+            return None
+        filled = tensor.clone()
+        # By their bits, since not every dtype can be filled.
+        (filled if filled.is_complex() else as_integers(filled)).masked_fill_(opened, 0)
+        return filled, opened
 
     def untouched(self, tensor: torch.Tensor) -> bool:
         """Tell whether nothing has written to the memory of a tensor: what stands there is what was left of another one."""

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -86,14 +87,22 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _named(key: Any, place: int) -> str:
-    """Return a key in words that are the same in every process: members of a set in order, of what shows its address its place."""
+    """Return a key in words that are the same in every process: members of a set in order, of an object of unknown kind its place."""
     if isinstance(key, (int, str)):  # nearly all; this runs in each execution
         return repr(key)
     if isinstance(key, (tuple, frozenset)):
         names = [_named(one, place) for one in key]
         return f"({', '.join(names)})" if isinstance(key, tuple) else f"{{{', '.join(sorted(names))}}}"
-    text = repr(key)
-    return f"{type(key).__name__} {place}" if _ADDRESS.search(text) else text
+    if isinstance(key, Enum):
+        return f"{type(key).__name__}.{key.name}"
+    if is_dataclass(key):
+        told = (_named(getattr(key, one.name, None), place) for one in fields(key))
+        return f"{type(key).__name__}({', '.join(told)})"
+    plain = isinstance(key, (float, complex, bytes, type(None), torch.dtype, torch.device))
+    # What else shows all it is, by a text of its library's: NumPy's numbers, dates, fractions.
+    return (
+        repr(key) if plain or (by_value(key) and made_by(key) in _SHOWN) else f"{type(key).__name__} {place}"
+    )
 
 
 def _number(value: complex) -> torch.Tensor:

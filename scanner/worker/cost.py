@@ -73,14 +73,14 @@ def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
         timed[_OP] = op
     for variant, one in timed.items():
         _warm_up(one, variant)
-    started = time.perf_counter()
     once = [_sample(one, variant, calls=1) for variant, one in timed.items()]
     # Enough executions for the fastest variant, unless the slowest would then outlast its share.
     enough = math.ceil(_SAMPLE_SECONDS / min(once))
     calls = max(1, min(enough, int(max_seconds / _FEWEST / sum(once))))
+    samples: dict[_Variant, list[float]] = {variant: [] for variant in timed}
     variants = tuple(timed)
-    samples = {variant: [first] * (calls == 1) for variant, first in zip(variants, once, strict=True)}
-    for turn in range(len(samples[_OFF]), _MOST):
+    started = time.perf_counter()
+    for turn in range(_MOST):
         if turn >= _FEWEST and time.perf_counter() - started > max_seconds:
             break
         # No variant always goes first.
